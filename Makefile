@@ -86,5 +86,5 @@ $(VENV)/linted: $(VENV)/installed tests/constraints.txt
 	touch $@
 
 $(VENV)/documented: $(VENV)/installed tests/constraints.txt
-	$(PIP) install --quiet --constraint tests/constraints.txt furo myst-parser sphinx
+	$(PIP) install --quiet --constraint tests/constraints.txt furo myst-parser sphinx sphinx-copybutton
 	touch $@

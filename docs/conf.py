@@ -1,10 +1,18 @@
 """Settings of the site that ``make docs`` builds from README.md, the pages in this folder and docstrings (Sphinx)."""
 
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+
 import vebench
 
 project = "vebench"
 release = vebench.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["examples"]
 autodoc_mock_imports = ["stable_baselines3"]  # a base class, and not installed
 suppress_warnings = ["myst.strikethrough"]  # it works in HTML, which is all that is built
@@ -25,9 +33,34 @@ toc_object_entries_show_parents = "hide"
 html_theme = "furo"
 html_title = "vebench"
 html_copy_source = False
+html_show_copyright = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_theme_options = {
     "light_css_variables": {"code-font-size": "12px"},  # 100 columns without scrolling
-    "dark_css_variables": {"color-background-primary": "#0d1117"},  # as figures have it
+    "dark_css_variables": {"color-background-primary": "#0d1117"},  # as charts have it
 }
+
+
+def link_to_reports(_: Any, page: nodes.document) -> None:
+    """Let a link to a run file lead to its report. On GitHub, the link shows the run file."""
+    for link in [*page.findall(addnodes.download_reference)]:
+        if link["reftarget"].endswith(".jsonl"):
+            report = f"gallery/{Path(link['reftarget']).stem}.html"
+            link.replace_self(nodes.reference("", "", *link.children, refuri=report))
+
+
+def write_reports(app: Any, failed: Exception | None) -> None:
+    """Write the reports of the gallery from their run files."""
+    if failed is None:
+        (Path(app.outdir) / "gallery").mkdir(exist_ok=True)
+        for run in (Path(app.srcdir) / "images" / "pong.jsonl", *(Path(app.srcdir) / "gallery").glob("*.jsonl")):
+            report = Path(app.outdir) / "gallery" / f"{run.stem}.html"
+            command = (sys.executable, "-m", "vebench", "report", run.name, "-o", str(report))
+            subprocess.run(command, check=True, cwd=run.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def setup(app: Any) -> None:
+    """Connect the functions above."""
+    app.connect("doctree-read", link_to_reports)
+    app.connect("build-finished", write_reports)

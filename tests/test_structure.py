@@ -174,6 +174,12 @@ def test_every_module_is_on_a_floor() -> None:
     assert {name for name in MODULES if floor(name) is None} == {"vebench"}
 
 
+def test_the_page_on_the_structure_shows_every_floor() -> None:
+    page = Path(__file__).parents[1] / "docs" / "reference" / "structure.md"
+    _, picture, *_ = page.read_text(encoding="utf-8").split("```")
+    assert {name for name in FLOORS if name not in picture.replace("/", " ").split()} == set()
+
+
 def test_no_import_goes_up_or_from_a_slice_to_a_slice() -> None:
     wrong = set()
     for module, path in MODULES.items():

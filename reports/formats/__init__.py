@@ -36,7 +36,7 @@ class Format:
     target: str  # the ``module:function`` that renders a page; the module is imported on use
     kinds: tuple[PageKind, ...] = ("run",)  # the kinds of pages that the format can render
     suffixes: tuple[str, ...] = ()  # the suffixes of files that are written in this format
-    reader: str = ""  # the program that reads the format, unless the name tells it
+    reader: str = ""  # the program that reads the format, or its content, unless the name tells it
     beside: str = ""  # the ``module:function`` that returns several files by name, given a page and a file name
     binary: bool = False  # the output is bytes, which a terminal cannot show
     needs: tuple[Package, ...] = ()
@@ -74,6 +74,7 @@ FORMATS: tuple[Format, ...] = (
     Format("junit", "vebench.reports.formats.data:junit", ("check",), (".xml",)),
     Format("bibtex", "vebench.reports.formats.data:bibtex", ("cite",), (".bib",)),
     Format("latex", "vebench.reports.formats.data:latex_tables", suffixes=(".tex",)),
+    Format("transcript", "vebench.reports.formats.transcript:transcript_svg", reader="the terminal's page as SVG"),
     Format("svg", "vebench.reports.charts:svg_of", suffixes=(".svg",), draws=True),
     Format("png", "vebench.reports.charts:png_of", suffixes=(".png",), binary=True, draws=True),
     Format("pdf", "vebench.reports.charts:pdf_of", suffixes=(".pdf",), binary=True, draws=True),

@@ -19,7 +19,7 @@ from vebench.results.records import Run
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 # Formats whose files are pictures, which differ from one version of the library that draws them to the next.
-PICTURES = ("svg", "png", "pdf")
+PICTURES = ("svg", "png", "pdf", "transcript")
 TEXTS = [form for form in FORMATS if "run" in form.kinds and form.name not in PICTURES]
 # Parts of a page in HTML that are no text: pictures, and what they and the page look like.
 DRAWN = re.compile(r"<(svg|style|script)\b.*?</\1>", re.DOTALL)

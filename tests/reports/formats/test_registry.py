@@ -25,7 +25,7 @@ def test_a_format_renders_every_kind_of_page_that_the_table_says(form: Format, k
     assert isinstance(rendered, str | bytes) == (form is not TERMINAL)
     if form.name in ("json", "github", "bmf"):
         assert json.loads(str(rendered))
-    elif form.name in ("junit", "svg"):
+    elif form.name in ("junit", "svg", "transcript"):
         assert ET.fromstring(str(rendered)).tag.rpartition("}")[2] in ("testsuites", "svg")
     elif isinstance(rendered, str):
         assert rendered.endswith("\n")

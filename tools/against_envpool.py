@@ -6,8 +6,8 @@
 - ``best``: the fastest settings of each, which are searched first.
 
 Prints a Markdown table, with the median over repeats and the lowest and highest. Rates are rows per second, of which
-the same share begins an episode on all sides; ratios are ``make_vec``'s rate to the other's. A repeat is a window of
-each in turn and another in reverse order. All do the same work, as ``envpool-sync`` is set to, with actions that are
+the same share begins an episode on all sides; ratios are ``make_vec``'s rate to the other's. A repeat is one window of
+each in this order, and one in reverse order. All do the same work, as ``envpool-sync`` is set to, with actions that are
 drawn before. FILE keeps the results as JSON Lines; what is in it is not measured again. For a quiet machine: 5 to 15
 minutes on two CPUs, ``best`` 30.
 """

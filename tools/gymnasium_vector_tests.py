@@ -83,7 +83,7 @@ def main() -> int:
     parser.add_argument("--gymnasium", action="store_true")
     arguments, options = parser.parse_known_args()
     if not (arguments.folder / TESTS[0]).is_dir():
-        parser.error(f"{arguments.folder} has no {TESTS[0]}: it is no checkout of Gymnasium")
+        parser.error(f"{arguments.folder} has no {TESTS[0]}: it is not a checkout of Gymnasium")
     if not arguments.gymnasium:
         exchange({"caller_steps": True} if arguments.caller_steps else {})
     os.chdir(arguments.folder)

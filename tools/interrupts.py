@@ -79,7 +79,7 @@ class Vector:
             self.envs.send(self.actions[1][received.env_ids], received.env_ids)
 
     def after(self) -> list[Callable[[], object]]:
-        """Return what may be called after an interrupt, besides ``reset`` and ``close``."""
+        """Return what may be called after an interrupt, in addition to ``reset`` and ``close``."""
         if self.one_by_one:
             return [partial(self.envs.recv, min_batch=1), partial(self.envs.send, self.actions[0], range(COUNT))]
         return [self.envs.step_wait, self.envs.reset_wait, partial(self.envs.step, self.actions[0])]

@@ -2,7 +2,7 @@
 
     python tools/kills.py --trials 100
 
-Each trial starts a run of four cells, in turn or one after another, waits for a random time, sends a signal to some of
+Each trial starts a run of four cells, interleaved or not, waits for a random time, sends a signal to some of
 its processes, and waits until it has ended. It counts as a fault if the run does not end in time, if a process, a
 scratch folder or shared memory of it is left (after the next run, where the guardian was killed with the runner), or
 if its run file cannot be read. A trial takes about 3 seconds.
@@ -60,7 +60,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--harm", choices=HARM, action="append", help="default: each in turn")
+    parser.add_argument("--harm", choices=HARM, action="append", help="default: all, one after another")
     asked = parser.parse_args()
     rng = random.Random(asked.seed)
     faults: Counter[str] = Counter()

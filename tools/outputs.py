@@ -1,7 +1,7 @@
-"""What sixty command lines print of ten run files, so that a change of the code can be seen to change no figure.
+"""What sixty command lines print of ten run files, so that a change of the code can be seen to change no number.
 
 ``python tools/outputs.py write CHECKOUT FILE.json`` runs them with the checkout's own ``.venv``; the run files are made
-anew there, of the same windows. ``python tools/outputs.py compare A.json B.json`` prints what differs, and ends with 1
+anew there, of the same windows. ``python tools/outputs.py compare A.json B.json`` prints what differs, and exits with 1
 if anything does. A command line that one of the two refuses with status 2 is named as such.
 """
 

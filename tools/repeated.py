@@ -1,6 +1,6 @@
 """How far to trust one run: a plan is measured many times, and each run is judged by all others.
 
-    python tools/repeated.py -e CartPole -e Pong -n 20 -o series    # 20 runs of each, one of each in turn
+    python tools/repeated.py -e CartPole -e Pong -n 20 -o series    # 20 runs of each, alternating
     python tools/repeated.py -e CartPole -o series -- -w 1,2        # options of ``vebench run`` follow ``--``
     python tools/repeated.py --read series other-day                # measure nothing
 

@@ -71,7 +71,7 @@ class Setting:
     envs: int
 
 
-class Finished(Exception):  # noqa: N818 - it is no error
+class Finished(Exception):  # noqa: N818 - it is not an error
     """Ends a library's loop when the measurement is over. It has steps/s and the share of sampling."""
 
 

@@ -24,13 +24,13 @@ STEPPERS = {
     "process per worker": "a process for each worker", "processes": "a process for each CPU",
 }  # fmt: skip
 COLUMN_NOTES = """
-- CSV has a line for each cell, JSON an object. Values that do not apply are empty in CSV, null in JSON.
+- CSV has a line for each cell, JSON an object. Missing values are empty in CSV, null in JSON.
 - Names never change. New columns come last.
 - A column with an interval (±) is an object in JSON: `{"median": 2.31, "low": 2.27, "high": 2.36}`.
   In CSV it has three columns, such as `speedup`, `speedup_low` and `speedup_high`.
-- The true value is between low and high with 95 % confidence. Both are missing if too little was measured.
-- In CSV, a single quote precedes texts that a spreadsheet could run: those with `=`, `+`, `-` or `@` first.
-- `vebench report --columns efficiency,peak_rss` shows columns as tables. The beginning of a name is enough.
+- The true value is between low and high with 95 % confidence. Both may be missing.
+- In CSV, a single quote precedes texts that a spreadsheet could run (first `=`, `+`, `-` or `@`).
+- `vebench report --columns efficiency,peak_rss` shows columns as tables. Names may be shortened.
 
 | column | unit | meaning |
 | --- | --- | --- |
@@ -58,7 +58,7 @@ def command_parts(name: str, command: Command) -> Iterator[str]:
     """Yield the parts of a command's section."""
     context = click.Context(command, info_name=f"vebench {name}")
     summary, *details = cleandoc(command.help or "").split("\n\n")
-    yield f"## vebench {name}\n\n{summary} See also [{command.page}](../{command.page}.md)."
+    yield f"## vebench {name}\n\n{filled(f'{summary} See also [{command.page}](../{command.page}.md).')}"
     yield f"```text\n{command.get_usage(context).removeprefix('Usage: ')}\n```"
     for part in details:
         if part.startswith("\b"):

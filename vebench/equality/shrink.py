@@ -141,7 +141,7 @@ class Source:
             elif how == "sweep":
                 lane.append(simple[(number if number % 3 else len(lane) // _SHORT) % len(simple)])
             else:
-                action = [plain(leaf) for leaf in trees.leaves(sample(self._space, self._rng))]
+                action = [plain(leaf) for leaf in trees.leaves(sample(self._space, int(self._rng.integers(1 << 31))))]
                 lane += [action] * (int(self._rng.integers(1, _SHORT)) if how == "hold" else 1)
         return tuple(lane[:steps])
 

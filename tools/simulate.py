@@ -7,7 +7,8 @@ numbers of windows; and in runs of fewer cells.
 ``python tools/simulate.py gates [RUNS [GATE ...]]`` prints what ``check`` and ``compare`` say: false alarms, power,
 coverage. Three backends, ``for-loop`` among them, with 1 and 2 workers, and the yardstick; the baseline is a run by the
 default plan (3 processes of 2 windows). ``check BASELINE`` measures for ten simulated minutes at most, a pass of 7
-cells takes ``PASS_S``. ``compare`` measures 6 passes of 40 windows of 50 ms.
+cells takes ``PASS_S``. ``compare`` measures 6 passes of 40 windows of 50 ms. ``python tools/simulate.py slowdowns``
+prints how often ``compare`` exits with each status, by the true slowdown.
 
 Log rates of windows are sums: of the cell's true rate, what the run, the cell in it, its process and the window have of
 their own, and the speed of the machine, which is a function of time. Times are in seconds. In every world windows vary
@@ -20,6 +21,7 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from math import exp, log, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -426,8 +428,23 @@ def gates(runs: int = 200, *only: str) -> None:
     print(table(("gate", "world", *JUDGED), [row(gate, world, runs) for gate, world in tried]))
 
 
+def slowdowns(pairs: int = 30) -> None:
+    """Print how often ``compare`` exits with each status if all backends became slower by the same share."""
+    random, rows = np.random.default_rng(11), []
+    worlds = [world for world in GATE_WORLDS if not world.own]
+    for tolerance, slower in product((0.10, 0.05), (0.0, 0.05, 0.08, 0.10, 0.15, 0.25)):
+        gate = Gate("compare", "fps", tolerance, repeats=6, in_turn=True)
+        truth = {key: 1 - slower for key in TEMPLATE}
+        found = [exit_status(gate.judge(random, world, truth)[0]) for world in worlds for _ in range(pairs)]
+        shares = (percent([one == status for one in found]) for status in (0, 1, 3))
+        rows.append((f"{tolerance:.0%}", f"{slower:.0%}", *shares))
+    print(table(("tolerance", "all backends are slower by", "exit 0", "exit 1", "exit 3"), rows))
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
+        case ["slowdowns", *pairs]:
+            slowdowns(*map(int, pairs))
         case ["coverage", *runs]:
             coverage(*map(int, runs))
         case ["gates", *asked]:

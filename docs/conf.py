@@ -60,7 +60,24 @@ def write_reports(app: Any, failed: Exception | None) -> None:
             subprocess.run(command, check=True, cwd=run.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+def improve_for_readers_of_screens(app: Any, failed: Exception | None) -> None:
+    """Mend what the theme leaves out: levels of headings, names of landmarks, and scrolling by the keyboard."""
+    mended = {
+        '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
+        '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="Pages">',
+        '<aside class="toc-drawer': '<aside aria-label="On this page" class="toc-drawer',
+        '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
+        '<div class="highlight"><pre>': '<div class="highlight"><pre tabindex="0">',
+    }
+    for page in [] if failed else Path(app.outdir).rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        for before, after in mended.items():
+            text = text.replace(before, after)
+        page.write_text(text, encoding="utf-8")
+
+
 def setup(app: Any) -> None:
     """Connect the functions above."""
     app.connect("doctree-read", link_to_reports)
+    app.connect("build-finished", improve_for_readers_of_screens)
     app.connect("build-finished", write_reports)

@@ -174,15 +174,17 @@ def column_names(option: str, texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def all_cells(cells: Sequence[CellSummary]) -> Table:
-    """Return a table of all cells."""
-    values = [column for column in COLUMNS if column.head]
+    """Return a table of all cells. Columns that are empty, and the task if there is only one, are left out."""
+    headed, nothing = (column for column in COLUMNS if column.head), (figures.DASH,)
+    values = [column for column in headed if any(of_column(column, cell).lines != nothing for cell in cells)]
+    several = len({cell.env for cell in cells}) > 1
     rows = []
     for cell in cells:
-        identity = one_line(cell.env), cell.workers, cell.envs_per_worker
+        identity = (one_line(cell.env), cell.workers, cell.envs_per_worker)[not several :]
         texts = [Text((str(value),), value=value) for value in identity]
         texts += [of_column(column, cell) for column in values]
         rows.append(TableRow(one_line(cell.label), tuple(texts), cell.reference_row))
-    heads = ("task", "workers", "envs per worker", *(column.head for column in values))
+    heads = (*(["task"] if several else []), "workers", "envs per worker", *(column.head for column in values))
     notes = (" ".join(f"{column.head}: {column.meaning}." for column in values if column.unit),)
     return Table("All cells", heads, tuple(rows), notes=notes)
 

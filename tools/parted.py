@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -278,6 +278,8 @@ def pool(task_id: str, num_envs: int, seed: int) -> Any:
 
 class Gathered:
     """A pool with batches of half of its environments, which get their next actions once all have answered."""
+
+    metadata: ClassVar = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def __init__(self, task_id: str, num_envs: int, seed: int) -> None:
         import envpool

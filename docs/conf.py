@@ -27,7 +27,6 @@ autodoc_default_options = {
     "exclude-members": "exit_status, np_random, np_random_seed, page, path",
 }
 autodoc_member_order = "bysource"
-maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
@@ -40,6 +39,13 @@ html_theme_options = {
     "light_css_variables": {"code-font-size": "12px"},  # 100 columns without scrolling
     "dark_css_variables": {"color-background-primary": "#0d1117"},  # as charts have it
 }
+
+
+def begin_with_the_readme(_app: Any, name: str, text: list[str]) -> None:
+    """Put README.md before the lists of pages, with links that fit its place on the site."""
+    if name == "index":
+        readme = Path(vebench.__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
+        text[0] = readme.replace("](docs/", "](").replace("](CHANGELOG", "](changelog") + text[0]
 
 
 def link_to_reports(_: Any, page: nodes.document) -> None:
@@ -67,6 +73,7 @@ def improve_for_readers_of_screens(app: Any, failed: Exception | None) -> None:
         '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="Pages">',
         '<aside class="toc-drawer': '<aside aria-label="On this page" class="toc-drawer',
         '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
+        '<article role="main" id="furo-main-content">\n          \n<noscript>': '<article role="main"><h1>Search</h1><noscript>',
         '<div class="highlight"><pre>': '<div class="highlight"><pre tabindex="0">',
     }
     for page in [] if failed else Path(app.outdir).rglob("*.html"):
@@ -78,6 +85,7 @@ def improve_for_readers_of_screens(app: Any, failed: Exception | None) -> None:
 
 def setup(app: Any) -> None:
     """Connect the functions above."""
+    app.connect("source-read", begin_with_the_readme)
     app.connect("doctree-read", link_to_reports)
     app.connect("build-finished", improve_for_readers_of_screens)
     app.connect("build-finished", write_reports)

@@ -434,7 +434,7 @@ def slowdowns(pairs: int = 30) -> None:
     worlds = [world for world in GATE_WORLDS if not world.own]
     for tolerance, slower in product((0.10, 0.05), (0.0, 0.05, 0.08, 0.10, 0.15, 0.25)):
         gate = Gate("compare", "fps", tolerance, repeats=6, in_turn=True)
-        truth = {key: 1 - slower for key in TEMPLATE}
+        truth = dict.fromkeys(TEMPLATE, 1 - slower)
         found = [exit_status(gate.judge(random, world, truth)[0]) for world in worlds for _ in range(pairs)]
         shares = (percent([one == status for one in found]) for status in (0, 1, 3))
         rows.append((f"{tolerance:.0%}", f"{slower:.0%}", *shares))

@@ -307,9 +307,9 @@ class RunScreen(Screen):
 
 
 def _name(cell: Cell) -> str:
-    repeat = f", repeat {cell.repeat + 1}" if cell.repeat else ""
+    number = f", pass {cell.repeat + 1}" if cell.repeat else ""
     side = f", {cell.interpreter.side}" if cell.interpreter.side else ""
-    return one_line(f"{cell.task.id}, {cell.backend.label}, {cell.key.size}{repeat}{side}")
+    return one_line(f"{cell.task.id}, {cell.backend.label}, {cell.key.size}{number}{side}")
 
 
 def _setting(cell: Cell) -> str:

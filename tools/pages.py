@@ -28,7 +28,8 @@ COLUMN_NOTES = """
 - Names never change. New columns come last.
 - A column with an interval (±) is an object in JSON: `{"median": 2.31, "low": 2.27, "high": 2.36}`.
   In CSV it has three columns, such as `speedup`, `speedup_low` and `speedup_high`.
-- The true value is between low and high with 95 % confidence. Both may be missing.
+- With 95 % confidence, the mean of many runs on this machine is between low and high. Both may be
+  missing.
 - In CSV, a single quote precedes texts that a spreadsheet could run (first `=`, `+`, `-` or `@`).
 - `vebench report --columns efficiency,peak_rss` shows columns as tables. Names may be shortened.
 

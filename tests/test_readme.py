@@ -22,7 +22,7 @@ from vebench.results import store
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = (README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
-GENERATED = {f"reference/{name}.md" for name in ("commands", "findings", "backends", "columns")}
+GENERATED = {f"reference/{name}.md" for name in ("commands", "findings", "backends", "columns", "interface")}
 EXAMPLES = ROOT / "docs" / "examples"
 ROVER = EXAMPLES / "rover.py"
 CHARTED = ROOT / "docs" / "images" / "pong.jsonl"

@@ -129,7 +129,7 @@ class BackendInfo:
     frame_skip: int  # frames in one step: the task's
     processes: int = 1  # processes that step environments, the caller included if it does
     threads: int = 1  # threads that step environments, in each of these processes
-    # ``next_step``: the row after the end of an episode reports the reset, and is no transition. ``same_step``: the row
+    # ``next_step``: the row after the end of an episode reports the reset, and is not a step. ``same_step``: the row
     # that ends an episode has the first observation of the next one.
     autoreset: Literal["next_step", "same_step"] = "next_step"
     # Every batch has all environments in the order of their ids. Otherwise vebench records the ids of each batch.

@@ -33,7 +33,7 @@ def test_the_example_adapter_does_the_same_work(vebench: Command, backend: str) 
 
 
 def test_the_row_of_the_example_says_what_the_adapter_can_step() -> None:
-    (row,) = eval(ROW, NAMES)  # noqa: S307 - our own document
+    row = eval(ROW, NAMES)  # noqa: S307 - our own document
     assert (row.shape_of(2, 3, 2, {"ratio": 2}).num_envs, row.by_default, row.is_peer) == (12, False, True)
     assert (row.has(CARTPOLE), row.has(PONG), row.scope.chance(CARTPOLE)) == (True, False, None)
     assert eval(OWN_STARTS, NAMES).chance(CARTPOLE)  # noqa: S307 - as above

@@ -23,7 +23,7 @@ class Pool:
         if name is None:
             raise ValueError(f"tinypool has no {setup.task.id}")
         counts = {"num_envs": ratio * setup.batch_size, "batch_size": setup.batch_size}
-        limit: Any = arguments.get("max_episode_steps", 500)
+        limit = int(arguments.get("max_episode_steps", 500))
         self._pool = tinypool.TinyPool(name, **counts, num_threads=setup.at_once, max_steps=limit)
         self.info = BackendInfo(
             **counts,

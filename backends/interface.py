@@ -61,9 +61,9 @@ class Task:
 class Setup:
     """The argument of an adapter's constructor, along with the adapter's own options as keyword arguments."""
 
-    task: Task
+    task: Task  # what to step
     workers: int  # the requested parallelism
-    envs_per_worker: int = 1
+    envs_per_worker: int = 1  # rows of a batch for each worker
     cpus: tuple[int, ...] = (0,)  # the CPUs owned
     seed: int = 0  # the seed of random numbers before the first ``reset``, which may have another seed
     pinned: bool = False  # whether the process is already restricted to its CPUs, so that threads may be placed on them
@@ -71,7 +71,7 @@ class Setup:
 
     @property
     def batch_size(self) -> int:
-        """Environments stepped at a time."""
+        """Rows of a batch. A synchronous backend has this number of environments, an asynchronous one may have more."""
         return self.workers * self.envs_per_worker
 
     @property
@@ -83,7 +83,7 @@ class Setup:
 class VectorBackend(Protocol):
     """The interface that vebench measures. Adapters do no timing, printing or counting, and add no work."""
 
-    info: BackendInfo
+    info: BackendInfo  # set by the constructor, and constant
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
@@ -105,9 +105,9 @@ class Batch(NamedTuple):
     """The rows that one ``recv`` returns, one for each environment that answered."""
 
     observations: ArrayTree  # (rows, *observation_shape); nested as the environment's ``Dict`` or ``Tuple``
-    rewards: NDArray[np.floating]  # (rows,)
-    terminated: NDArray[np.bool_]  # (rows,)
-    truncated: NDArray[np.bool_]  # (rows,)
+    rewards: NDArray[np.floating]  # (rows,), float64 unless ``differences`` says otherwise; 0 where a row is a reset's
+    terminated: NDArray[np.bool_]  # (rows,); False where a row is a reset's
+    truncated: NDArray[np.bool_]  # (rows,); False where a row is a reset's
     env_ids: NDArray[np.integer]  # (rows,), from 0 to ``num_envs - 1``, each at most once
 
     def part(self, where: slice | NDArray[np.generic]) -> Batch:
@@ -125,11 +125,11 @@ class BackendInfo:
 
     num_envs: int  # environments alive
     batch_size: int  # rows that one ``recv`` returns
-    action_space: ActionSpaceTree
-    frame_skip: int  # frames in one step
+    action_space: ActionSpaceTree  # of one environment: bounds, shape and type
+    frame_skip: int  # frames in one step: the task's
     processes: int = 1  # processes that step environments, the caller included if it does
     threads: int = 1  # threads that step environments, in each of these processes
-    # ``next_step``: the row after the end of an episode reports the reset, and is no transition. ``same_step``: the row
+    # ``next_step``: the row after the end of an episode reports the reset, and is not a step. ``same_step``: the row
     # that ends an episode has the first observation of the next one.
     autoreset: Literal["next_step", "same_step"] = "next_step"
     # Every batch has all environments in the order of their ids. Otherwise vebench records the ids of each batch.
@@ -154,8 +154,8 @@ class ActionSpace:
     ``Discrete(n)`` is the scalar range 0 to n - 1 of int64. Bounds of a real-valued space may be infinite.
     """
 
-    low: NDArray[np.generic]
-    high: NDArray[np.generic]
+    low: NDArray[np.generic]  # the smallest numbers
+    high: NDArray[np.generic]  # the largest numbers
 
     @classmethod
     def discrete(cls, n: int, start: int = 0) -> ActionSpace:
@@ -177,7 +177,7 @@ class Difference:
     A difference in ``every`` row is reported to readers, but excuses nothing in a comparison: it could hide any fault.
     """
 
-    text: str
+    text: str  # the difference in words, for reports
     field: str = ""  # the field of ``Batch`` that differs; empty if rows do not show the difference
     rows: Literal["every", "end", "start"] = "every"  # ``end``: rows that end an episode; ``start``: after a reset
     count: int = 1  # with ``start``: the number of rows, from the row of the reset on
@@ -198,7 +198,7 @@ class CountsFrames(Protocol):
 class Engine:
     """A backend's own copy of a simulator."""
 
-    name: str
+    name: str  # the simulator
     inside: str  # the version of the copy
     installed: str  # the version of the package that the other backends use
     matching: str  # pip's requirement that would make both versions equal

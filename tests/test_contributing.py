@@ -2,26 +2,38 @@
 
 import json
 import re
-from pathlib import Path
 
+import pool
 import pytest
 from support.commands import Command
 from support.in_this_process import world_here
 from support.places import TESTS
 
-from vebench.backends.entry import BackendEntry
+from vebench.backends import entry
+from vebench.backends.interface import Task
+from vebench.backends.packages import Package
 
-GUIDE = TESTS.parent / "docs" / "guides" / "write-a-backend.md"
-ADAPTER, ROW = re.findall(r"```python\n# backends/.*?\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+DOCS = TESTS.parent / "docs"
+GUIDE = (DOCS / "guides" / "write-a-backend.md").read_text(encoding="utf-8")
+ADAPTER, ROW = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+(OWN_STARTS,) = re.findall(r"^ {4}scope=(.+chance=.+)$", GUIDE, re.MULTILINE)
+CARTPOLE, PONG = Task("CartPole-v1", "classic", 1), Task("ALE/Pong-v5", "atari", 4)
+NAMES = {**vars(entry), "name_of": pool.name_of, "Package": Package}
 
 
-def test_the_example_adapter_does_the_same_work(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    (entry,) = eval(ROW, {"BackendEntry": BackendEntry})  # noqa: S307 - our own document
-    module, _, name = entry.target.rpartition(".")[2].partition(":")
-    Path(f"{module}.py").write_text(ADAPTER)
-    monkeypatch.syspath_prepend(str(Path.cwd()))
-    tasks = "CartPole,odd:odd/Nested-v0"
-    asked = ("verify", "-e", tasks, "-b", f"{module}:{name}", "--steps", "100", "-f", "json")
+def test_the_guide_quotes_the_adapter() -> None:
+    assert ADAPTER in (DOCS / "examples" / "pool.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("backend", ["pool:Pool", "pool:Pool[ratio=2]"])
+def test_the_example_adapter_does_the_same_work(vebench: Command, backend: str) -> None:
+    asked = ("verify", "-e", "CartPole,CartPole[max_episode_steps=20]", "-b", backend, "--steps", "100", "-f", "json")
     found = json.loads(vebench(*asked, world=world_here()).out)
-    assert [(each["backend"], each["verdict"]) for each in found] == [(f"{module}:{name}", "identical")] * 2
-    assert (entry.shape_of(2, 3, 2, {}).num_envs, entry.by_default) == (6, False)
+    assert [(each["backend"], each["verdict"]) for each in found] == [(backend, "identical")] * 2
+
+
+def test_the_row_of_the_example_says_what_the_adapter_can_step() -> None:
+    row = eval(ROW, NAMES)  # noqa: S307 - our own document
+    assert (row.shape_of(2, 3, 2, {"ratio": 2}).num_envs, row.by_default, row.is_peer) == (12, False, True)
+    assert (row.has(CARTPOLE), row.has(PONG), row.scope.chance(CARTPOLE)) == (True, False, None)
+    assert eval(OWN_STARTS, NAMES).chance(CARTPOLE)  # noqa: S307 - as above

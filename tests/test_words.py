@@ -40,7 +40,7 @@ def test_no_text_has_a_word_that_readers_stumble_over() -> None:
     assert [(place, found[0]) for place, text in texts() for found in BANNED.finditer(text)] == []
 
 
-@pytest.mark.parametrize("name", ["commands", "findings", "backends", "columns"])
+@pytest.mark.parametrize("name", ["commands", "findings", "backends", "columns", "interface"])
 def test_a_generated_page_is_what_the_tool_writes(name: str) -> None:
     page = runpy.run_path(str(TOOLS / "pages.py"))["page"]
     assert ROOT.joinpath("docs", "reference", f"{name}.md").read_text(encoding="utf-8") == page(name)

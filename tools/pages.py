@@ -1,5 +1,7 @@
 """Writes the pages of docs/reference that are made from tables in the source: ``python tools/pages.py``."""
 
+import ast
+import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from inspect import cleandoc
@@ -10,6 +12,7 @@ import click
 
 from vebench import cli
 from vebench.analysis.cell import Code, Gravity
+from vebench.backends import interface as written
 from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
@@ -23,6 +26,9 @@ STEPPERS = {
     "caller": "the caller", "process each": "a process for each environment", "threads": "one thread per CPU",
     "process per worker": "a process for each worker", "processes": "a process for each CPU",
 }  # fmt: skip
+INTERFACE = (
+    "VectorBackend", "Setup", "Task", "BackendInfo", "ActionSpace", "Difference", "Engine", "Batch", "CountsFrames",
+)  # fmt: skip
 COLUMN_NOTES = """
 - CSV has a line for each cell, JSON an object. Missing values are empty in CSV, null in JSON.
 - Names never change. New columns come last.
@@ -137,7 +143,32 @@ def columns() -> Iterator[str]:
     yield "\n".join((COLUMN_NOTES.strip(), *lines))
 
 
-PAGES = {"commands": commands, "findings": findings, "backends": backends, "columns": columns}
+def interface() -> Iterator[str]:
+    """Yield the parts of the page on the interface of backends: its docstrings, fields and comments."""
+    source = inspect.getsource(written)
+    tree, lines = ast.parse(source), source.splitlines()
+    _, call_order, *_ = str(ast.get_docstring(tree)).split("\n\n")
+    yield "# Interface of a backend\n\nAll members that an adapter defines, and all fields that it reads or fills."
+    yield filled(f"{call_order} See also [Write a backend](../guides/write-a-backend.md).".replace("``", "`"))
+    for each in (each for name in INTERFACE for each in tree.body if getattr(each, "name", "") == name):
+        rows = []
+        for member in each.body:
+            if isinstance(member, ast.FunctionDef):
+                call = "" if "property" in map(ast.unparse, member.decorator_list) else f"({ast.unparse(member.args)})"
+                facts = f"{member.name}{re.sub('(self|cls)(, )?', '', call)}", ast.unparse(member.returns), ""
+                rows.append((facts, ast.get_docstring(member)))
+            elif isinstance(member, ast.AnnAssign):  # a field; its comment follows, or stands above
+                facts = (ast.unparse(part) if part else "" for part in (member.target, member.annotation, member.value))
+                above = re.search(r"(\n +# .*)*\Z", "\n" + "\n".join(lines[: member.lineno - 1]))[0]
+                rows.append((facts, " ".join(re.findall("# (.*)", f"{above}\n{lines[member.lineno - 1]}"))))
+        cells = [(*(f"`{fact}`" if fact else "" for fact in facts), " ".join(note.split())) for facts, note in rows]
+        text = table(("name", "type", "default", "meaning"), cells)
+        yield f"## {each.name}\n\n{filled(ast.get_docstring(each))}\n\n{text}".replace("``", "`")
+
+
+PAGES = {
+    "commands": commands, "findings": findings, "backends": backends, "columns": columns, "interface": interface,
+}  # fmt: skip
 
 
 def page(name: str) -> str:

@@ -45,7 +45,7 @@ def begin_with_the_readme(_app: Any, name: str, text: list[str]) -> None:
     """Put README.md before the lists of pages, with links that fit its place on the site."""
     if name == "index":
         readme = Path(vebench.__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
-        text[0] = readme.replace("](docs/", "](").replace("](CHANGELOG", "](changelog") + text[0]
+        text[0] = readme.replace("](docs/", "](") + text[0]
 
 
 def link_to_reports(_: Any, page: nodes.document) -> None:

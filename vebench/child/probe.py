@@ -106,7 +106,10 @@ def _imported(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:  # a module may raise anything
-        raise RefusedError(f"module {module} cannot be imported: {in_one_line(error)}") from error
+        # Modules of the user are found in the current folder.
+        missing = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
+        where = "; run vebench in the folder of its file" if missing else ""
+        raise RefusedError(f"module {module} cannot be imported: {in_one_line(error)}{where}") from error
 
 
 def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:

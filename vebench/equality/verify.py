@@ -33,7 +33,7 @@ from vebench.reports.document import AnswerText, Document, Page, Remark, Table, 
 MAX_STEPS = 10_000_000
 EXAMPLE_S = 20.0  # limit to find a case in which a backend differs, and to shrink it; 0 disables the search
 _STEPS_OF_EXAMPLE = 400  # most steps of each environment in a case
-_COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
+_COLUMNS = ("work status", "rows", "ends", "cut off", "fewest", "frames")
 _MEANINGS = (
     "identical: all compared rows have the same bytes. equal: the same, except for rewards rounded to float32.",
     "equivalent: only differences that the adapter declares. different: not the same work. unverified: not known.",

@@ -134,9 +134,14 @@ def times_envs(envs_per_worker: int) -> str:
 
 
 def verdict_word(judged: CellComparison | GroupComparison) -> str:
-    """Return the verdict for readers: memory is larger or smaller, everything else is slower or faster."""
+    """Return the verdict for readers: memory is larger or smaller, everything else is slower or faster.
+
+    Data keep ``same``, which readers would take for "equally fast".
+    """
     metric = judged.metric if isinstance(judged, CellComparison) else judged.key.metric
-    words = {"slower": "larger", "faster": "smaller"} if metric == "memory" else {}
+    words = {"same": "not slower"}
+    if metric == "memory":
+        words = {"slower": "larger", "faster": "smaller", "same": "not larger"}
     return words.get(judged.verdict, judged.verdict)
 
 

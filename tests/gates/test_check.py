@@ -250,7 +250,7 @@ def test_on_github_the_summary_is_appended_and_regressions_are_annotated(
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     found = check(runs("a.jsonl"), runs("b.jsonl", 0.7), "-f", "json")
     assert json.loads(found.out)["status"] == 1
-    assert summary.read_text().startswith("# Earlier\n## Check: 2 slower, 6 same of 8 cells\n")
+    assert summary.read_text().startswith("# Earlier\n## Check: 2 slower, 6 not slower of 8 cells\n")
     commands = found.err.splitlines()
     assert len(commands) == 2
     assert commands[0].startswith("::error title=vebench%3A slower::ALE/Pong-v5, shm-sync, 2 workers: slower, ratio 0.")

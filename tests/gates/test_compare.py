@@ -1,6 +1,7 @@
 """``vebench compare``: the same cells in two interpreters, in turn."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -97,7 +98,7 @@ def test_reference_rows_that_are_named_are_measured_but_not_gated(vebench: Comma
     found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(start))
     assert found.status == 0
     assert {cell.backend.name for cell, _ in start.started} == {"for-loop", "ceiling", "null"}
-    assert found.out.startswith("Compare: 1 same of 1 cell\n")
+    assert found.out.startswith("Compare: 1 not slower of 1 cell\n")
     alone = vebench("compare", *OLD_AND_NEW, *asked[:-1], "ceiling,null", "-o", "b.jsonl", world=fake_world())
     assert (alone.status, "ceiling and null" in alone.refusal) == (3, True)
 
@@ -125,9 +126,11 @@ def test_cells_that_cannot_run_on_both_sides_are_refused_with_the_reason(
 def test_a_cell_that_ran_on_one_side_only_is_missing(
     vebench: Command, lacking: Sequence[str], status: int, verdicts: list[tuple[str, str]]
 ) -> None:
-    asked = ("-e", "Pong", "-w", "1", "-b", "for-loop,envpool-sync", "-f", "json")
+    asked = ("-e", "Pong", "-w", "1", "-b", "for-loop,envpool-sync", "-f", "json", "-o", "report.md")
     found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(examine=without("envpool", *lacking)))
     answer = json.loads(found.out)
+    # The pattern by which the action knows a missing rate.
+    assert bool(re.search(r"\| +(missing|not comparable) \|", Path("report.md").read_text())) == (status == 3)
     assert (found.status, answer["status"]) == (status, status)
     assert [(cell["backend"], cell["verdict"]) for cell in answer["cells"]] == verdicts
 

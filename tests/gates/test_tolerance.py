@@ -67,7 +67,7 @@ def test_an_advisory_task_is_no_failure_for_ci_services(
     files = runs("a.jsonl"), runs("b.jsonl", 0.7)
     found = vebench("check", *files, "--tolerance", "45%,Ant=off", "-o", "check.xml")
     assert found.status == 0
-    assert found.out.startswith("Check: 1 same, 1 advisory of 2 cells\n")
+    assert found.out.startswith("Check: 1 not slower, 1 advisory of 2 cells\n")
     (suite,) = ET.parse(tmp_path / "check.xml").getroot()
     assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["2", "0", "0", "0"]
 

@@ -245,7 +245,7 @@ class CheckPage(Page):
 
     @property
     def outcome(self) -> str:
-        """The outcome in a few words, the most important verdict first: ``2 slower, 6 same of 8 cells``."""
+        """The outcome in a few words, the most important verdict first: ``2 slower, 6 not slower of 8 cells``."""
         if self.calibrated is not None:
             return f"--tolerance {self.calibrated.label}"
         cells = sorted(self.comparison.cells, key=lambda cell: ORDER.index(cell.verdict))
@@ -270,7 +270,7 @@ class CheckPage(Page):
             tables=tuple(_table(env, metric, found) for env, metric in tables),
             legend=(
                 f"{words}: by more than {tolerance}, significant after correcting for all comparisons{certain}.",
-                f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
+                f"not slower: slower by less than {tolerance}, if at all. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
                 "±: the 95 % confidence interval of each ratio.",
             ),

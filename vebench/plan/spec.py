@@ -28,7 +28,7 @@ TOLERANCE = 0.1  # the share by which a backend may become worse, by default
 MARGIN = 0.05  # the share of the highest rate that a simpler setting may lack, by default
 _WORSE = "How much worse a backend may be: 5%, or by task 10%,Pong=5%,Ant=off (off never fails)."
 MOST_WORSE = Option("tolerance", ("--tolerance",), grammar.VERDICT, "SHARE", _WORSE, grammar.tolerance(TOLERANCE))
-_JUDGED = "What to judge: rate, startup, memory, or several. check also takes yardstick (its rate), speedup, fps."
+_JUDGED = "What to judge: rate, startup, memory, or several. check also takes speedup and fps."
 METRICS = Option("metrics", ("--metric",), grammar.VERDICT, "METRIC", _JUDGED, grammar.judged())
 
 

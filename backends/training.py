@@ -76,7 +76,14 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
             "sac": _PER_STEP,
         },
         ("from stable_baselines3 import {title}",),
-        ("model = {title}(", '    "{policy}Policy",{note}', "    envs,", "    {settings},", ")", "model.learn(1_000_000)"),
+        (
+            "model = {title}(",
+            '    "{policy}Policy",{note}',
+            "    envs,",
+            "    {settings},",
+            ")",
+            "model.learn(1_000_000)",
+        ),
     ),
     "cleanrl": TrainingLibrary(
         "CleanRL",

@@ -18,6 +18,7 @@ from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, Findi
 from vebench.analysis.statistics import Contrast, Sample, contrast, estimate, slower
 from vebench.analysis.unevenness import cheaper
 from vebench.analysis.windows import DRIFT, trend
+from vebench.backends import bracketed
 from vebench.backends.environments.suites import DRIFTING_ENGINES, SUITES, library_of
 from vebench.backends.packages import Package, how_to_install
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE, Standing
@@ -201,7 +202,9 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.DIFFERENT_WORK, message, remedy)
     if cell.status == "ok" and cell.verdict == "unverified":
         reason = cell.work.reason
-        remedy = f"compare it with: {head.verify_command(cell.env, labels)}"
+        # Verdicts on a user's own code are not kept for later runs.
+        again = "measure with --verify, or " if ":" in bracketed.name_and_values(cell.env)[0] else ""
+        remedy = f"{again}compare it with: {head.verify_command(cell.env, labels)}"
         if reason and proof is not None and proof.verdict in SAME:
             remedy = f"measure with a longer --duration, or {remedy}"
         elif reason:

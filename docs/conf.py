@@ -72,8 +72,8 @@ def improve_for_readers_of_screens(app: Any, failed: Exception | None) -> None:
         '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
         '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="Pages">',
         '<aside class="toc-drawer': '<aside aria-label="On this page" class="toc-drawer',
+        '<noscript>\n<div class="admonition error">': '<h1>Search</h1>\n<noscript>\n<div class="admonition error">',
         '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
-        '<article role="main" id="furo-main-content">\n          \n<noscript>': '<article role="main" id="furo-main-content"><h1>Search</h1><noscript>',
         '<div class="highlight"><pre>': '<div class="highlight"><pre tabindex="0">',
     }
     for page in [] if failed else Path(app.outdir).rglob("*.html"):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from vebench.backends.entry import BackendEntry, Built
+from vebench.backends.environments.suites import SUITES
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,14 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
             "sac": _PER_STEP,
         },
         ("from stable_baselines3 import {title}",),
-        ("model = {title}(", '    "{policy}Policy",', "    envs,", "    {settings},", ")", "model.learn(1_000_000)"),
+        (
+            "model = {title}(",
+            '    "{policy}Policy",{note}',
+            "    envs,",
+            "    {settings},",
+            ")",
+            "model.learn(1_000_000)",
+        ),
     ),
     "cleanrl": TrainingLibrary(
         "CleanRL",
@@ -181,6 +189,8 @@ class Training:
             algorithm, (needed, own) = self.algorithm or "ppo", library.takes[entry.name]
             fields: dict[str, object] = {**vars(self.method), "n": built.num_envs, "algorithm": algorithm}
             fields |= {"policy": "Cnn" if self.pictures else "Mlp", "runners": int(self.method.overlaps)}
+            known = SUITES[built.task.suite].ours
+            fields["note"] = "" if known else "  # observations that are dicts: MultiInputPolicy"
             fields["settings"] = library.settings[algorithm].format(**fields)
             imports += [line.format(**fields) for line in (*library.imports, needed) if line]
             lines += [line.format(**fields) for line in (own, *library.lines) if line]

@@ -12,6 +12,7 @@ from support.browser import BROWSER, DRIVER, NO_BROWSER, Browser, browsing
 from support.commands import Command, command_in
 from support.records import make_sweep
 
+from vebench.backends import packages
 from vebench.results.records import Run
 
 # Tests send SIGINT to what they start, which a process in the background of a script would let it inherit as ignored.
@@ -72,6 +73,12 @@ def sweep() -> Run:
 def vebench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Return the command of a user who stands in the test's folder, which is empty."""
     return command_in(tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture
+def everything_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan as if every package were installed."""
+    monkeypatch.setattr(packages, "find_spec", lambda _name: True)
 
 
 @pytest.fixture(scope="module")

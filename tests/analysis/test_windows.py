@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import SECOND, make_cell
 
-from vebench.analysis.windows import Stability, drift, outliers, stability, windows_of
+from vebench.analysis.windows import drift, outliers, stability, windows_of
 from vebench.child.answers import Window
 
 STEADY = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0]
@@ -54,17 +54,12 @@ def test_only_a_monotone_row_of_five_is_beyond_chance(rates: list[float]) -> Non
     assert (drift([rates]) != 0) == (rates in ([1.0, 2.0, 3.0, 4.0, 5.0], [5.0, 4.0, 3.0, 2.0, 1.0]))
 
 
-def steadiness(*windows: Window) -> Stability:
-    records = [make_cell(windows=windows)]
-    found = windows_of([records])
-    return stability(records, found[found["counts"]])
-
-
 def test_a_window_that_others_disturbed_does_not_count() -> None:
     rates = [Window(ns=10**9, rows=round(rate), resets=0) for rate in STEADY]
     slow = Window(ns=10**9, rows=20, resets=0, others_ns=9 * 10**8)
-    found = steadiness(*rates, slow)
-    assert found.fewest_batches == 1000
+    records = [make_cell(windows=(*rates, slow))]
+    found = windows_of([records])
+    assert stability(records, found[found["counts"]]).fewest_batches == 1000
 
 
 CALM = Window(SECOND, 1000, 0, others_ns=0)

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.leaks import are_gone, segments
-from support.places import ENVIRONMENTS
 
 from vebench.backends.environments.simulators import Physics
 from vebench.backends.environments.suites import BURST
@@ -24,11 +23,6 @@ from vebench.backends.shared_memory.backend import ShmAsync, ShmSync
 PONG = Task("ALE/Pong-v5", "atari", 4)
 CHEETAH = Task("HalfCheetah-v5", "mujoco", 5)
 LONG = 20.0  # seconds after which a test that waits gives up
-
-
-@pytest.fixture(autouse=True)
-def _odd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ENVIRONMENTS))
 
 
 def faulty(fault: str) -> Setup:

@@ -216,10 +216,6 @@ def recorded(request: pytest.FixtureRequest) -> Recorded:
     return record(*request.param)
 
 
-def copied(batch: Batch) -> Batch:
-    return Batch._make(trees.mapped(np.copy, array) for array in batch)
-
-
 def stepped(backend: VectorBackend, seed: int, length: int, most: int = MOST) -> Stepped:
     """Step a backend until each environment has returned so many rows, or until there were so many batches.
 
@@ -231,7 +227,7 @@ def stepped(backend: VectorBackend, seed: int, length: int, most: int = MOST) ->
     backend.reset(seed)
     for _ in range(most):
         returned.append(backend.recv())
-        copies.append(batch := copied(returned[-1]))
+        copies.append(batch := Batch._make(trees.mapped(np.copy, array) for array in returned[-1]))
         for index, env_id in enumerate(batch.env_ids):
             rows[env_id].append(Batch._make(trees.part(array, index) for array in batch))
         if min(map(len, rows)) >= length:
@@ -274,11 +270,6 @@ def by_the_reference(task: Task) -> Stepped:
         backend.close()
 
 
-def rounds_rewards(info: BackendInfo) -> bool:
-    """Return whether a backend declares that its rewards are float32."""
-    return any(difference.text == "rewards are float32" for difference in info.differences)
-
-
 def kinds_of(observations: Any) -> list[tuple[tuple[int, ...], str]]:
     return [(array.shape, str(array.dtype)) for array in trees.leaves(observations)]
 
@@ -287,11 +278,12 @@ def kinds_of(observations: Any) -> list[tuple[tuple[int, ...], str]]:
 def test_a_batch_has_the_shapes_and_types_of_the_interface(recorded: Recorded) -> None:
     info, task = recorded.info, recorded.task
     rows = 2 * envs_each(task)
+    rounded = any(difference.text == "rewards are float32" for difference in info.differences)
     kinds = kinds_of(by_the_reference(task).rows[0][0].observations)
     for batch in recorded.of_seed_0.batches:
         assert kinds_of(batch.observations) == [((rows, *shape), dtype) for shape, dtype in kinds]
         assert batch.rewards.shape == batch.terminated.shape == batch.truncated.shape == batch.env_ids.shape == (rows,)
-        assert batch.rewards.dtype == (np.float32 if rounds_rewards(info) else np.float64)
+        assert batch.rewards.dtype == (np.float32 if rounded else np.float64)
         assert batch.terminated.dtype == batch.truncated.dtype == np.bool_
         assert np.issubdtype(batch.env_ids.dtype, np.integer)
 
@@ -353,7 +345,6 @@ def test_backends_on_gymnasiums_environments_equal_a_fresh_reference_to_the_byte
 
 @of_recorded([case for case in STEPPING if case[1] == CARTPOLE])
 def test_the_row_of_an_end_or_the_one_after_it_has_the_next_start(recorded: Recorded) -> None:
-    """Look at the row of each end or at the one after it, which has the next start."""
     info = recorded.info
     next_step = info.autoreset == "next_step"
     ends = 0

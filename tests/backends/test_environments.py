@@ -8,7 +8,6 @@ import gymnasium
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
-from support.places import ENVIRONMENTS
 
 from vebench.backends.environments.making import Spaces, make, read_spaces, sample
 from vebench.backends.for_loop import ForLoop
@@ -16,12 +15,6 @@ from vebench.backends.interface import ActionSpace, Setup, Task
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
 CHEETAH = Task("HalfCheetah-v5", "mujoco", 5)
-
-
-@pytest.fixture
-def odd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the folder with the odd environments where a user's own would be."""
-    monkeypatch.syspath_prepend(str(ENVIRONMENTS))
 
 
 def spaces_of(environment: gymnasium.Env[Any, Any]) -> Spaces:
@@ -77,7 +70,6 @@ def test_a_game_starts_with_a_number_of_no_ops_that_the_seed_decides_also_one_wi
         ("multi-binary", [0] * 4, [1] * 4, np.int64),
     ],
 )
-@pytest.mark.usefixtures("odd")
 def test_arrays_of_actions_become_a_box_of_numbers(action: str, low: ArrayLike, high: ArrayLike, dtype: type) -> None:
     environment = make(Task(f"odd/Acts-{action}-v0", "gymnasium", 1, module="odd"))
     space = spaces_of(environment).actions
@@ -111,7 +103,6 @@ def test_real_actions_are_numbers_of_float32_within_their_bounds(low: float, hig
         ("Acts-graph", "actions are Graph, not an array"),
     ],
 )
-@pytest.mark.usefixtures("odd")
 def test_spaces_that_are_not_made_of_arrays_are_refused_in_one_line(task: str, what: str) -> None:
     with pytest.raises(ValueError, match=what) as caught:
         ForLoop(Setup(Task(f"odd/{task}-v0", "gymnasium", 1, module="odd"), workers=1))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from support import driving
 from support.pasting import BATCHES, OWN, PASTED, TASKS, built, check, task_of
-from support.places import ENVIRONMENTS
 
 from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.making import make, read_spaces, sample
@@ -40,8 +39,7 @@ def run(lines: tuple[str, ...]) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(ENVIRONMENTS))
+def _nothing_stays() -> Iterator[None]:
     yield
     assert multiprocessing.active_children() == []
 

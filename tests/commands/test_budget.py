@@ -8,16 +8,9 @@ import pytest
 from support.commands import Command, lines
 from support.simulated import COSTS, GIB, MIB, Costs, Machine, topology_of
 
-from vebench.backends import packages
-
+pytestmark = pytest.mark.usefixtures("everything_installed")
 LARGE = ("run", "-e", "Pong", "-w", "1..256", "-o", "run.jsonl")
 SMALL = ("run", "-e", "Pong", "-w", "1..32", "-b", "gym-async,fast-sync", "-o", "run.jsonl")
-
-
-@pytest.fixture(autouse=True)
-def everything_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans of these tests do not depend on what is installed beside them."""
-    monkeypatch.setattr(packages, "find_spec", lambda _name: True)
 
 
 def passes(path: str = "run.jsonl", status: str = "ok") -> dict[str, dict[int, int]]:

@@ -11,12 +11,12 @@ from support.commands import Command, lines
 from support.places import DUMPS
 from support.simulated import COSTS, GIB, Costs, Machine, topology_of
 
-from vebench.backends import packages
 from vebench.backends.registry import find
 from vebench.machine.host import Host, Topology, read_host
 from vebench.machine.kernel import Cpus
 from vebench.plan.cells import Cell
 
+pytestmark = pytest.mark.usefixtures("everything_installed")
 REAL = sorted(path.name.removesuffix(".tar.gz") for path in DUMPS.glob("*.tar.gz"))
 SIMULATED = {
     "16 CPUs": topology_of(nodes=2, cores=4, threads=2),
@@ -31,12 +31,6 @@ SATURATING = {
     "envpool-sync": Costs(380e-6, row=7e-6, batch=30e-6, make=0.09),
     "envpool-async": Costs(380e-6, row=7e-6, batch=30e-6, make=0.09),
 }
-
-
-@pytest.fixture(autouse=True)
-def everything_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans of these tests do not depend on what is installed beside them."""
-    monkeypatch.setattr(packages, "find_spec", lambda _name: True)
 
 
 @pytest.fixture(scope="module", params=[*SIMULATED, *REAL])

@@ -90,13 +90,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def far_cell(host: Host, **changed: Any) -> FarCell:
-    return FarCell(cast("Site", host), replace(REQUEST, **changed), cast("Interrupts", NoInterrupts()), LIMIT)
-
-
 def replica(host: Host, duration: float = 1.0) -> FarCell:
     """Return a replica that has been started, unless its clock is refused."""
-    return far_cell(host, settings=replace(REQUEST.settings, duration=duration))
+    request = replace(REQUEST, settings=replace(REQUEST.settings, duration=duration))
+    return FarCell(cast("Site", host), request, cast("Interrupts", NoInterrupts()), LIMIT)
 
 
 def done(far: FarCell, host: Host) -> Done:

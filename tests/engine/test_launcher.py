@@ -49,14 +49,7 @@ def in_the_adapters_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> I
 
 def cell(adapter: str, cpus: tuple[int, ...] = (), **options: int) -> Cell:
     target = adapter if ":" in adapter else f"faulty:{adapter}"
-    return Cell(
-        task=Task("CartPole-v1", "classic", 1),
-        backend=BackendChoice(target, dict(options)),
-        workers=2,
-        envs_per_worker=3,
-        shape=Shape(6, 6, 1, 1),
-        cpus=cpus,
-    )
+    return Cell(Task("CartPole-v1", "classic", 1), BackendChoice(target, options), 2, 3, Shape(6, 6, 1, 1), cpus)
 
 
 @contextmanager

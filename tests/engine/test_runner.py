@@ -23,15 +23,8 @@ WHOLE = (READY, WINDOW, WINDOW, Done(1 << 20))
 
 
 def cell(workers: int, skip: str | None = None) -> Cell:
-    return Cell(
-        task=Task("CartPole-v1", "classic", 1),
-        backend=BackendChoice("for-loop"),
-        workers=workers,
-        envs_per_worker=1,
-        shape=Shape(workers, workers, 1, 1),
-        cpus=(0,),
-        skip=skip,
-    )
+    task, shape = Task("CartPole-v1", "classic", 1), Shape(workers, workers, 1, 1)
+    return Cell(task, BackendChoice("for-loop"), workers, 1, shape, (0,), skip=skip)
 
 
 class Table:

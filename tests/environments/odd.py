@@ -182,11 +182,8 @@ for name in _SPACES:
     gymnasium.register(f"odd/Acts-{name}-v0", "odd:Counter", kwargs={"action": name})
 for fault in ("raises", "dies", "hangs"):
     gymnasium.register(f"odd/Faulty-{fault}-v0", "odd:Faulty", kwargs={"fault": fault})
-gymnasium.register("odd/Chancy-v0", "odd:Chancy")
-gymnasium.register("odd/Held-v0", "odd:Held")
+for kind in ("Chancy", "Held", "Nested", "Verbose", "Worn"):
+    gymnasium.register(f"odd/{kind}-v0", f"odd:{kind}")
 gymnasium.register("odd/In-common-v0", "odd:InCommon")
 gymnasium.register("odd/No-number-v0", "odd:NoNumber")
-gymnasium.register("odd/Verbose-v0", "odd:Verbose")
-gymnasium.register("odd/Worn-v0", "odd:Worn")
-gymnasium.register("odd/Nested-v0", "odd:Nested")
 gymnasium.register("odd/Pair-v0", "odd:Nested", kwargs={"pair": True})

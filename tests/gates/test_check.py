@@ -124,19 +124,6 @@ def test_a_damaged_or_incomplete_run_never_passes(
     assert words in found.err
 
 
-def failed(*which: int, of: str = "Ant-v5") -> Callable[[list[str]], list[str]]:
-    """Return what lets these passes of all cells fail whose lines have this text."""
-
-    def change(lines: list[str]) -> list[str]:
-        cells = [json.loads(line) for line in lines[1:]]
-        for line, cell in zip(lines[1:], cells, strict=True):
-            if of in line and cell["repeat"] in which:
-                cell.update(status="failed", reason="boom", windows=[])
-        return [lines[0], *map(json.dumps, cells)]
-
-    return change
-
-
 def test_missing_cells_do_not_pass(check: Check, runs: Runs) -> None:
     def without_ant(lines: list[str]) -> list[str]:
         left = [line for line in lines[1:] if "Ant-v5" not in line]
@@ -146,11 +133,12 @@ def test_missing_cells_do_not_pass(check: Check, runs: Runs) -> None:
     assert (found.status, sum(cell["verdict"] == "missing" for cell in json.loads(found.out)["cells"])) == (3, 4)
 
 
-ALL = range(5)
-
-
 def test_a_run_whose_cells_all_failed_is_a_worse_candidate_but_no_baseline(check: Check, runs: Runs) -> None:
-    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed(*ALL, of=""))
+    def failed(lines: list[str]) -> list[str]:
+        boom = {"status": "failed", "reason": "boom", "windows": []}
+        return [lines[0], *(json.dumps({**json.loads(line), **boom}) for line in lines[1:])]
+
+    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed)
     worse = check(a, b)
     assert (worse.status, worse.err) == (1, "")
     assert worse.out.startswith("Check: 8 missing of 8 cells\n")
@@ -256,11 +244,6 @@ def test_on_github_the_summary_is_appended_and_regressions_are_annotated(
     assert commands[0].startswith("::error title=vebench%3A slower::ALE/Pong-v5, shm-sync, 2 workers: slower, ratio 0.")
 
 
-def third(lines: list[str], but: str = "no backend") -> list[str]:
-    """Return the lines of a run in which everything ``but`` one backend took three times as long."""
-    return [line if but in line else line.replace('"ns":1000000000', '"ns":3000000000') for line in lines]
-
-
 @pytest.mark.parametrize(
     ("metric", "verdicts"),
     [
@@ -271,8 +254,10 @@ def third(lines: list[str], but: str = "no backend") -> list[str]:
 def test_an_environment_that_became_slower_for_all_is_a_regression(
     check: Check, runs: Runs, metric: tuple[str, ...], verdicts: set[tuple[str, str]]
 ) -> None:
-    slower = edited(runs("b.jsonl"), partial(third, but='"yardstick"'))
-    found = check(runs("a.jsonl"), slower, *metric, "-f", "json")
+    def third(lines: list[str]) -> list[str]:
+        return [line if "yardstick" in line else line.replace('"ns":1000000000', '"ns":3000000000') for line in lines]
+
+    found = check(runs("a.jsonl"), edited(runs("b.jsonl"), third), *metric, "-f", "json")
     assert found.status == 1
     assert {(group["backend"], group["verdict"]) for group in json.loads(found.out)["groups"]} == verdicts
 
@@ -314,15 +299,11 @@ def test_a_baseline_from_elsewhere_is_refused_before_measuring(check: Check, run
     assert [path.name for path in Path().iterdir()] == ["a.jsonl"]
 
 
-def disturbed(lines: list[str]) -> list[str]:
-    """Return the lines of a run in whose every window others had half of the first CPU."""
-    return [line.replace('"others_ns":null', '"others_ns":500000000') for line in lines]
-
-
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_disturbed_run_is_no_baseline_and_no_candidate(check: Check, runs: Runs, which: int) -> None:
     files = [runs("a.jsonl"), runs("b.jsonl", 0.5)]
-    edited(files[which], disturbed)
+    half = '"others_ns":500000000'  # of the first CPU
+    edited(files[which], lambda lines: [line.replace('"others_ns":null', half) for line in lines])
     found = check(*files)
     assert found.status == 3
     assert found.refusal.startswith(f"vebench: {files[which]} is unusable: ")

@@ -14,20 +14,13 @@ from support.paced import paced
 from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 
 from vebench.child.answers import Answer
-from vebench.errors import UsageError
-from vebench.interpreters import Interpreter, examine_python
+from vebench.interpreters import Interpreter
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 
 OLD_AND_NEW = ("old", "new")
 LOOP = ("-e", "Pong", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl")
 BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--windows", "2", "--passes", "2")
-
-
-def script(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 def without(module: str, *lacking: str) -> Callable[[str, str], Interpreter]:
@@ -66,10 +59,8 @@ def test_each_cell_runs_in_both_interpreters_and_the_first_alternates(vebench: C
     pairs = [(one, other) for (one, _), (other, _) in zip(start.started[::2], start.started[1::2], strict=True)]
     assert all((one.key, one.group) == (other.key, other.group) for one, other in pairs)
     assert len({one.group for one, _ in pairs}) == len(pairs)
-    assert {(one.repeat % 2, one.interpreter.side + other.interpreter.side) for one, other in pairs} == {
-        (0, "AB"),
-        (1, "BA"),
-    }
+    orders = {(one.repeat % 2, one.interpreter.side + other.interpreter.side) for one, other in pairs}
+    assert orders == {(0, "AB"), (1, "BA")}
 
 
 @pytest.mark.parametrize(
@@ -147,11 +138,8 @@ def test_passes_are_added_in_pairs_if_one_python_skips_cells(vebench: Command, l
     added = [cell for cell, _ in start.started if cell.repeat >= 2]
     assert {cell.backend.name for cell in added} == {"for-loop", "gym-sync"}
     for one, other in zip(added[::2], added[1::2], strict=True):
-        assert (one.key, one.group, {one.interpreter.side, other.interpreter.side}) == (
-            other.key,
-            other.group,
-            {"A", "B"},
-        )
+        assert (one.key, one.group) == (other.key, other.group)
+        assert {one.interpreter.side, other.interpreter.side} == {"A", "B"}
 
 
 @pytest.mark.parametrize(("budget", "passes"), [("1s", 2), ("1000s", 6)])
@@ -201,18 +189,6 @@ def test_a_file_that_exists_is_refused_before_measuring(vebench: Command, tmp_pa
     start = FakeStart()
     done = vebench("compare", "old", "new", *LOOP, world=fake_world(start))
     assert (done.status, "pair-b.jsonl exists" in done.refusal, start.started) == (2, True, [])
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("""echo '{"version": [3, 9, 1], "packages": {}, "modules": ["numpy"]}'""", "Python 3.9 is too old"),
-        ("""echo '{"version": [3, 12, 1], "packages": {}, "modules": []}'""", "has no numpy"),
-    ],
-)
-def test_an_interpreter_that_cannot_run_cells_is_refused_with_reason(tmp_path: Path, text: str, reason: str) -> None:
-    with pytest.raises(UsageError, match=reason):
-        examine_python("A", script(tmp_path / "python", text))
 
 
 def test_an_interrupted_comparison_names_the_files_of_its_cells(vebench: Command) -> None:

@@ -98,19 +98,6 @@ def test_a_drop_under_other_conditions_or_of_a_cell_that_is_gone_is_no_news() ->
     assert found.slower == ()
 
 
-def cells_of_runs(present: Sequence[Sequence[int]], shifts: Sequence[float]) -> list[tuple[str, Run]]:
-    """Return a run for each shift, of which ``present`` names the workers of its cells."""
-    sizes = sorted({workers for run in present for workers in run})
-    return make_runs(
-        {
-            ("gym-async", size): [
-                1000 * size * exp(shift) if size in run else None for run, shift in zip(present, shifts, strict=True)
-            ]
-            for size in sizes
-        }
-    )
-
-
 SHIFTS = [0.03, -0.03, 0.03, -0.03, 0.03, -0.03]
 
 
@@ -126,7 +113,11 @@ SHIFTS = [0.03, -0.03, 0.03, -0.03, 0.03, -0.03]
 def test_shifts_of_runs_are_separated_from_levels(
     present: Sequence[Sequence[int]], shifts: Sequence[float], freedom: int, variance: float
 ) -> None:
-    found = run_spread(history_of(cells_of_runs(present, shifts)).series)
+    rates: dict[tuple[str, int], list[float | None]] = {}
+    for size in sorted({workers for run in present for workers in run}):  # ``present``: the workers of each run's cells
+        level = [1000 * size * exp(shift) for shift in shifts]
+        rates["gym-async", size] = [rate if size in run else None for run, rate in zip(present, level, strict=True)]
+    found = run_spread(history_of(make_runs(rates)).series)
     assert (found.freedom, found.variance) == (freedom, pytest.approx(variance, rel=1e-3))
 
 

@@ -4,7 +4,7 @@ import json
 import os
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import IO, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -15,31 +15,21 @@ from vebench.commands.session import unlike
 from vebench.hosts import HostFacts, LostHostError, Said, Site
 
 
-def pipes() -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
-    """Return a pipe's ends for what a host says, and an end for what it is told."""
-    hear, say = os.pipe()
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    return os.fdopen(hear, "rb", 0), os.fdopen(say, "wb", 0), os.fdopen(nowhere, "wb", 0)
-
-
 def said(*lines: bytes) -> list[Said]:
     """Return what a site takes of these lines, until the host has hung up."""
-    hear, say, told = pipes()
-    program = SimpleNamespace(stdin=told, stdout=hear, log=None, how_it_ended=lambda: "hung up")
+    hear, say = os.pipe()
+    ends = {"stdin": os.fdopen(os.open(os.devnull, os.O_WRONLY), "wb", 0), "stdout": os.fdopen(hear, "rb", 0)}
+    program = SimpleNamespace(**ends, log=None, how_it_ended=lambda: "hung up")
     host = Site("a", cast("Process", program))
-    with say:
-        say.write(b"".join(line + b"\n" for line in lines))
+    with os.fdopen(say, "wb", 0) as saying:
+        saying.write(b"".join(line + b"\n" for line in lines))
     found: list[Said] = []
     with pytest.raises(LostHostError, match="lost: the program that connects hung up"):
-        _hear(host, found)
+        while True:
+            found += [line for line in [host.heard()] if line is not None]
     host.hang_up()
     host.close()
     return found
-
-
-def _hear(host: Site, found: list[Said]) -> None:
-    while True:
-        found += [line for line in [host.heard()] if line is not None]
 
 
 def this_host(**machine: object) -> HostFacts:

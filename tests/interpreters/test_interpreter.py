@@ -89,6 +89,18 @@ def test_what_a_silent_interpreter_started_is_ended_with_it(tmp_path: Path) -> N
     assert ask("Python A python", talking, {}, LONG)["version"] == (3, 12, 1)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("""echo '{"version": [3, 9, 1], "packages": {}, "modules": ["numpy"]}'""", "Python 3.9 is too old"),
+        ("""echo '{"version": [3, 12, 1], "packages": {}, "modules": []}'""", "has no numpy"),
+    ],
+)
+def test_an_interpreter_that_cannot_run_cells_is_refused_with_reason(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        examine_python("A", script(tmp_path / "python", text))
+
+
 def test_vebenchs_own_version_is_recorded_in_every_interpreter(tmp_path: Path) -> None:
     answer = '{"version": [3, 12, 1], "packages": {"numpy": "2.4.6"}, "modules": ["numpy"]}'
     elsewhere = examine_python("Python A", script(tmp_path / "python", f"echo '{answer}'"))

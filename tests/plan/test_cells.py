@@ -9,7 +9,7 @@ from vebench.backends import packages, registry
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.errors import UsageError
-from vebench.machine.host import Placement, place
+from vebench.machine.host import Placement
 from vebench.plan.cells import (
     MOST_PROCESSES,
     Cell,
@@ -30,13 +30,8 @@ PONG = Task("ALE/Pong-v5", "atari", 4)
 CART_POLE = Task("CartPole-v1", "classic", 1)
 FROZEN_LAKE = Task("FrozenLake-v1", "gymnasium", 1)
 TWO_CPUS = Placement((0, 1), usable=2)
+pytestmark = pytest.mark.usefixtures("everything_installed")
 SPEC = RunSpec(envs=("Pong",), workers=(1, 2, 4), backends=(BackendChoice("for-loop"), BackendChoice("gym-async")))
-
-
-@pytest.fixture(autouse=True)
-def everything_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans of these tests do not depend on what is installed beside them."""
-    monkeypatch.setattr(packages, "find_spec", lambda _name: True)
 
 
 def plan(spec: RunSpec = SPEC, *tasks: Task, placement: Placement = TWO_CPUS, available: int | None = None) -> Plan:
@@ -212,8 +207,7 @@ def test_bad_numbers_are_refused_by_the_flag_of_their_option(field: str, value: 
 def twice() -> Plan:
     """Return four cells, twice each: two backends with one worker and with two."""
     backends = (BackendChoice("for-loop"), BackendChoice("gym-sync"))
-    spec = RunSpec(("Pong",), (1, 2), backends, passes=2)
-    return expand(spec, [Task("ALE/Pong-v5", "atari", 4)], Where(place("compact", frozenset({0, 1}))))
+    return plan(RunSpec(("Pong",), (1, 2), backends, passes=2))
 
 
 def keys(twice: Plan) -> set[CellKey]:
@@ -233,11 +227,6 @@ def named(cells: tuple[Cell, ...]) -> list[tuple[str, int, int]]:
     return sorted((cell.backend.name, cell.workers, cell.repeat) for cell in cells)
 
 
-def in_groups(twice: Plan) -> Plan:
-    """Return the plan with cells of as many workers in a group, whose members take turns."""
-    return replace(twice, cells=tuple(replace(cell, group=cell.workers) for cell in twice.cells))
-
-
 def test_cells_that_are_wanted_are_measured_once_more_in_one_pass(twice: Plan) -> None:
     wanted = {key_of("for-loop", 1), key_of("gym-sync", 2)}
     more = next_pass(twice, wanted, {**after(twice, 2), key_of("gym-sync", 2): 7})
@@ -255,7 +244,7 @@ def test_a_cell_without_a_next_pass_or_that_cannot_run_is_not_measured(twice: Pl
 
 
 def test_cells_that_take_turns_stay_together_in_every_pass(twice: Plan) -> None:
-    pairs = in_groups(twice)
+    pairs = replace(twice, cells=tuple(replace(cell, group=cell.workers) for cell in twice.cells))
     for seed in range(5):
         more = next_pass(replace(pairs, spec=replace(twice.spec, seed=seed)), keys(twice), after(twice, 2))
         assert [cell.group for cell in more.cells] in ([1, 1, 2, 2], [2, 2, 1, 1])
@@ -285,13 +274,8 @@ def seats(*cells: Cell, memory: int | None = None) -> list[tuple[int, int | None
 
 
 def test_the_cells_of_a_pass_on_one_task_sit_in_one_group() -> None:
-    assert seats(cell(1), cell(2, task=ANT), cell(3), cell(4, repeat=1), cell(5, repeat=1)) == [
-        (1, 0),
-        (3, 0),
-        (2, 1),
-        (4, 2),
-        (5, 2),
-    ]
+    found = seats(cell(1), cell(2, task=ANT), cell(3), cell(4, repeat=1), cell(5, repeat=1))
+    assert found == [(1, 0), (3, 0), (2, 1), (4, 2), (5, 2)]
 
 
 def test_a_group_has_room_for_what_memory_and_processes_allow() -> None:

@@ -28,10 +28,8 @@ SAME, OTHER = KnownVerdict("identical", "", 1000, 2), KnownVerdict("different", 
 
 def test_what_is_kept_is_known_the_next_time() -> None:
     task = Task("Mine-v0", "classic", 1)
-    assert (Knowledge.load().of(task, BackendChoice("for-loop")).verdict, Knowledge.load().of(task, POOL)) == (
-        "identical",
-        UNKNOWN,
-    )
+    before = Knowledge.load()
+    assert (before.of(task, BackendChoice("for-loop")).verdict, before.of(task, POOL)) == ("identical", UNKNOWN)
     keep(key(task, POOL), OTHER)
     keep(key(task, OURS), SAME)
     assert (Knowledge.load().of(task, POOL), Knowledge.load().of(task, OURS)) == (OTHER, SAME)

@@ -110,20 +110,15 @@ def test_every_setting_of_gymnasiums_class_is_supported_but_the_model() -> None:
         assert arguments & ours.unsupported == {"xml_file"}
 
 
-def both(env_id: str) -> tuple[Any, Any]:
-    """Return three environments of ours, and Gymnasium's."""
-    theirs = SyncVectorEnv([partial(gymnasium.make, env_id, disable_env_checker=True)] * COUNT)
-    return closing(make_vec(env_id, COUNT, num_processes=2, own_classes=True)), closing(theirs)
-
-
 def same(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
     return [part.tobytes() for part in ours[:-1]] == [part.tobytes() for part in theirs[:-1]]
 
 
 def test_actions_of_no_numbers_do_what_they_do_at_gymnasium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of warnings there
-    one, other = both("Walker2d-v5")
-    with one as ours, other as theirs:
+    one = make_vec("Walker2d-v5", COUNT, num_processes=2, own_classes=True)
+    other = SyncVectorEnv([partial(gymnasium.make, "Walker2d-v5", disable_env_checker=True)] * COUNT)
+    with closing(one) as ours, closing(other) as theirs:
         assert same(ours.reset(seed=0), theirs.reset(seed=0))
         actions = np.zeros((COUNT, 6), np.float32)
         for odd in (np.nan, np.inf, 1e8):

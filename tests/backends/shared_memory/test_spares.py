@@ -11,7 +11,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from support.places import ENVIRONMENTS
 from support.recipes import recipe
 from support.waiting import eventually
 
@@ -25,8 +24,7 @@ STEPS = 150
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(ENVIRONMENTS))
+def _nothing_stays() -> Iterator[None]:
     yield
     assert multiprocessing.active_children() == []
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("resets")]

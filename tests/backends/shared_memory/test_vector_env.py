@@ -395,16 +395,7 @@ class Echo(gymnasium.Env[Any, Any]):
 
 
 # The caller and a worker: with each test both ways of an action, an observation or a call are tried.
-in_two_processes = partial(SharedMemoryVectorEnv, num_processes=2, caller_steps=True)
-
-
-def beside_gymnasium(make: Callable[[], Any], **options: Value) -> tuple[SharedMemoryVectorEnv, Any]:
-    """Return ours, which is stepped by the caller and a worker, and Gymnasium's, both at the start of an episode."""
-    ours = in_two_processes([make] * 2, **options)
-    theirs = AsyncVectorEnv([make] * 2, **options)
-    for envs in (ours, theirs):
-        envs.reset(seed=3)
-    return ours, theirs
+IN_TWO: dict[str, Value] = {"num_processes": 2, "caller_steps": True}
 
 
 @pytest.mark.parametrize(
@@ -420,12 +411,14 @@ def beside_gymnasium(make: Callable[[], Any], **options: Value) -> tuple[SharedM
     ids=["box", "discrete", "dict"],
 )
 def test_an_action_of_another_type_or_shape_comes_as_from_gymnasium(
-    space: spaces.Space[Any], batches: tuple[Any, ...]
+    build: Build, space: spaces.Space[Any], batches: tuple[Any, ...]
 ) -> None:
-    ours, theirs = beside_gymnasium(partial(Echo, space), autoreset_mode="Disabled")
+    ours = build([partial(Echo, space)] * 2, **IN_TWO, autoreset_mode="Disabled")
+    theirs = AsyncVectorEnv([partial(Echo, space)] * 2, autoreset_mode="Disabled")
+    for envs in (ours, theirs):
+        envs.reset(seed=3)
     for batch in batches:
         assert data_equivalence(ours.step(batch), theirs.step(batch))
-    ours.close()
     theirs.close()
 
 
@@ -438,13 +431,12 @@ class Doubling(Echo):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_an_environment_may_change_its_action_and_the_callers_stays_as_it_is(dtype: type) -> None:
-    envs = in_two_processes([partial(Doubling, spaces.Box(0, 9, (2,), np.float32))] * 2)
+def test_an_environment_may_change_its_action_and_the_callers_stays_as_it_is(build: Build, dtype: type) -> None:
+    envs = build([partial(Doubling, spaces.Box(0, 9, (2,), np.float32))] * 2, **IN_TWO)
     envs.reset(seed=1)
     actions = np.ones((2, 2), dtype)
     assert envs.step(actions)[0].tolist() == [[2.0, 2.0]] * 2
     assert actions.tolist() == [[1.0, 1.0]] * 2
-    envs.close()
 
 
 class Sloppy(Echo):
@@ -455,14 +447,13 @@ class Sloppy(Echo):
         return (action.reshape(-1), np.array([self._steps]), *rest)  # type: ignore[return-value]
 
 
-def test_arrays_of_another_shape_with_as_many_elements_are_taken() -> None:
-    envs = in_two_processes([partial(Sloppy, spaces.Box(0, 9, (2, 2), np.float32))] * 2)
+def test_arrays_of_another_shape_with_as_many_elements_are_taken(build: Build) -> None:
+    envs = build([partial(Sloppy, spaces.Box(0, 9, (2, 2), np.float32))] * 2, **IN_TWO)
     envs.reset(seed=1)
     actions = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
     observations, rewards, *_ = envs.step(actions)
     np.testing.assert_array_equal(observations, actions)
     assert rewards.tolist() == [1.0, 1.0]
-    envs.close()
 
 
 class InPlace(Echo):
@@ -477,14 +468,13 @@ class InPlace(Echo):
         return self.observed, *super().step(action)[1:]  # type: ignore[return-value]
 
 
-def test_a_last_observation_stays_though_its_array_is_used_again() -> None:
-    envs = in_two_processes([InPlace] * 2, autoreset_mode="SameStep")
+def test_a_last_observation_stays_though_its_array_is_used_again(build: Build) -> None:
+    envs = build([InPlace] * 2, **IN_TWO, autoreset_mode="SameStep")
     envs.reset(seed=1)
     for _ in range(3):
         infos = envs.step(np.zeros((2, 1)))[4]
     envs.step(np.zeros((2, 1)))
     assert [last.tolist() for last in infos["final_obs"]] == [[3.0], [3.0]]
-    envs.close()
 
 
 @pytest.mark.parametrize(
@@ -499,12 +489,13 @@ def test_a_last_observation_stays_though_its_array_is_used_again() -> None:
     ],
     ids=str,
 )
-def test_no_more_processes_step_than_may_at_once(at_once: int | None, options: dict[str, Any], workers: int) -> None:
-    envs = SharedMemoryVectorEnv([partial(Echo, spaces.Discrete(2))] * 4, max_concurrency=at_once, **options)
+def test_no_more_processes_step_than_may_at_once(
+    build: Build, at_once: int | None, options: dict[str, Any], workers: int
+) -> None:
+    envs = build([partial(Echo, spaces.Discrete(2))] * 4, max_concurrency=at_once, **options)
     assert len(envs.processes) == workers
     assert all(process.is_alive() for process in envs.processes)
     assert (envs.max_concurrency, envs.shared_memory, envs.context, envs.daemon) == (at_once, True, None, True)
-    envs.close()
 
 
 def set_steps(environment: Echo, count: int) -> str:
@@ -512,13 +503,12 @@ def set_steps(environment: Echo, count: int) -> str:
     return f"{count} now"
 
 
-def test_a_function_can_be_applied_to_some_environments_where_they_are() -> None:
-    envs = in_two_processes([partial(Echo, spaces.Discrete(2))] * 4)
+def test_a_function_can_be_applied_to_some_environments_where_they_are(build: Build) -> None:
+    envs = build([partial(Echo, spaces.Discrete(2))] * 4, **IN_TWO)
     assert envs.apply(set_steps, [3, -4], 7) == ["7 now", "7 now"]
     assert envs.get_attr("_steps") == (7, 0, 0, 7)
     with pytest.raises(IndexError):
         envs.apply(set_steps, [4], 7)
-    envs.close()
 
 
 class DrawsGlobally(Sampler):

@@ -183,13 +183,13 @@ def test_what_is_kept_takes_no_more_memory_than_it_may(monkeypatch: pytest.Monke
     assert sum(record.observations.nbytes + 4 * record.rewards.nbytes for record in rows) < 8000
 
 
-def once_backwards(numbers: count[int]) -> Callable[[Batch], Batch]:
-    """Return what turns round one batch of all, which is hardly ever kept or looked at."""
-    return lambda batch: batch if next(numbers) != 2222 else Batch(*(array[::-1] for array in batch))
-
-
 def test_an_order_that_is_only_usual_is_not_taken_for_a_promise() -> None:
-    records, loop = recorded(Played(5, 5), spoil=once_backwards(count()))
+    numbers = count()
+
+    def once_backwards(batch: Batch) -> Batch:  # this batch is hardly ever kept or looked at
+        return batch if next(numbers) != 2222 else Batch(*(array[::-1] for array in batch))
+
+    records, loop = recorded(Played(5, 5), spoil=once_backwards)
     about = records[0]
     assert isinstance(about, About)
     assert not about.info.in_order

@@ -104,10 +104,8 @@ def test_without_a_package_one_line_says_what_to_install(
     write_run(tmp_path / "a.jsonl", make_sweep())
     monkeypatch.setitem(sys.modules, module, None)
     result = vebench("report", "a.jsonl", "-o", "report.html")
-    assert (result.status, result.refusal) == (
-        2,
-        f"vebench: -o report.html: needs {module} (in vebench's clone: pip install '.[report]')\n",
-    )
+    needs = f"vebench: -o report.html: needs {module} (in vebench's clone: pip install '.[report]')\n"
+    assert (result.status, result.refusal) == (2, needs)
     assert not (tmp_path / "report.html").exists()
     assert vebench("history", ".", "-f", "html").status == (3 if module == "matplotlib" else 2)  # it has no figures
 

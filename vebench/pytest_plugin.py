@@ -1,4 +1,4 @@
-"""A plugin for pytest: fails a test if an environment or a backend became slower (docs/guides/ci.md).
+"""A plugin for pytest: fails a test if an environment or a backend became slower (docs/reference/python.md).
 
 pytest imports it at each start, so it imports the rest of vebench on use.
 """

@@ -9,9 +9,11 @@ after the data that belong to it. So whoever sees the number change can read the
 
 No row is torn: only the worker touches a row from ``request`` to ``done``, otherwise only the caller. On x86, the
 processor keeps the order of stores and of loads (Intel SDM volume 3, 9.2.2). On Arm, both sides take and release a lock
-in between, a full fence (Arm ARM B2.3, POSIX). No wake-up is lost: the sleeper sets its flag, then reads the number. The
-waker sets the number, then reads the flag. In between, the sleeper calls ``membarrier(2)``, a fence for both sides. Where
-this is refused, both sides use a fence of their own. ``tools/handshake.py`` and ``tools/interrupts.py`` test this.
+in between, a full fence (Arm ARM B2.3, POSIX).
+
+No wake-up is lost: the sleeper sets its flag, then reads the number. The waker sets the number, then reads the flag. In
+between, the sleeper calls ``membarrier(2)``, a fence for both sides. Where this is refused, both sides use a fence of
+their own. ``tools/handshake.py`` and ``tools/interrupts.py`` test this.
 """
 
 from __future__ import annotations

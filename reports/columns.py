@@ -180,13 +180,17 @@ def all_cells(cells: Sequence[CellSummary]) -> Table:
     several = len({cell.env for cell in cells}) > 1
     rows = []
     for cell in cells:
-        identity = (one_line(cell.env), cell.workers, cell.envs_per_worker)[not several :]
+        identity: list[str | int] = [cell.workers, cell.envs_per_worker]
+        if several:
+            identity.insert(0, one_line(cell.env))
         texts = [Text((str(value),), value=value) for value in identity]
         texts += [of_column(column, cell) for column in values]
         rows.append(TableRow(one_line(cell.label), tuple(texts), cell.reference_row))
-    heads = (*(["task"] if several else []), "workers", "envs per worker", *(column.head for column in values))
+    heads = ["workers", "envs per worker", *(column.head for column in values)]
+    if several:
+        heads.insert(0, "task")
     notes = (" ".join(f"{column.head}: {column.meaning}." for column in values if column.unit),)
-    return Table("All cells", heads, tuple(rows), notes=notes)
+    return Table("All cells", tuple(heads), tuple(rows), notes=notes)
 
 
 def of_column(column: Column, cell: CellSummary) -> Text:

@@ -41,6 +41,7 @@ def test_no_text_has_a_word_that_readers_stumble_over() -> None:
 
 
 @pytest.mark.parametrize("name", ["commands", "findings", "backends", "columns", "interface"])
-def test_a_generated_page_is_what_the_tool_writes(name: str) -> None:
+def test_a_generated_page_is_what_the_tool_writes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(TOOLS)
     page = runpy.run_path(str(TOOLS / "pages.py"))["page"]
     assert ROOT.joinpath("docs", "reference", f"{name}.md").read_text(encoding="utf-8") == page(name)

@@ -43,7 +43,7 @@ SHORTER = {
 class Line(NamedTuple):
     text: str
     why_not: str = ""  # why it cannot run
-    status: str = ""  # the expected exit status, if it is not that of an answer
+    status: str = ""  # the expected exit status; empty: 0, 1 or 3 of vebench
 
 
 def lines_of(page: Path) -> Iterator[Line]:

@@ -69,6 +69,7 @@ def table(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
 def wrapped(text: str, begin: str = "") -> str:
     """Return a paragraph in lines of at most 100 characters."""
     more = " " * len(begin)
+    text = " ".join(text.split())
     return fill(text, 100, initial_indent=begin, subsequent_indent=more, break_long_words=False, break_on_hyphens=False)
 
 

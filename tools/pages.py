@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from inspect import cleandoc
 from pathlib import Path
-from textwrap import fill
 
 import click
+import evidence
+from evidence import wrapped
 
 from vebench import cli
 from vebench.analysis.cell import Code, Gravity
@@ -51,33 +52,27 @@ COLUMN_NOTES = """
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-
-
-def filled(text: str, indent: str = "") -> str:
-    """Return ``text`` in lines of at most 100 characters."""
-    return fill(" ".join(text.split()), 100, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    """Return a table in Markdown of cells that may have bars."""
+    return evidence.table(heads, ([cell.replace("|", r"\|") for cell in row] for row in rows))
 
 
 def command_parts(name: str, command: Command) -> Iterator[str]:
     """Yield the parts of a command's section."""
     context = click.Context(command, info_name=f"vebench {name}")
     summary, *details = cleandoc(command.help or "").split("\n\n")
-    yield f"## vebench {name}\n\n{filled(f'{summary} See also [{command.page}](../{command.page}.md).')}"
+    yield f"## vebench {name}\n\n{wrapped(f'{summary} See also [{command.page}](../{command.page}.md).')}"
     yield f"```text\n{command.get_usage(context).removeprefix('Usage: ')}\n```"
     for part in details:
         if part.startswith("\b"):
             yield f"Examples:\n\n<!-- cannot run: files of yours -->\n```bash\n{part.strip(chr(8)).strip()}\n```"
         else:
-            yield filled(part)
+            yield wrapped(part)
     groups: dict[str, list[str]] = {group: [] for group in GROUPS}
     for one in command.params:
         flags, text = (isinstance(one, click.Option) and one.get_help_record(context)) or ("", "")
         if flags and "--help" not in flags:
             text = re.sub(r"  \[default: (.*)\]$", r" Default: `\1`.", text)
-            groups[getattr(one, "group", OUTPUT)].append(filled(f"- `{flags}`: {text}", "  "))
+            groups[getattr(one, "group", OUTPUT)].append(wrapped(f"`{flags}`: {text}", "- "))
     for group, items in groups.items():
         if items:
             yield f"{group}{' (`--help-all`)' if group == ADVANCED else ''}:\n\n" + "\n".join(items)
@@ -133,14 +128,17 @@ def backends() -> Iterator[str]:
     yield "## Tasks\n\nFull ids such as `ALE/Pong-v5` work, too."
     for suite in SUITES.values():
         names = ", ".join([*map(short_name, suite.tasks), *([suite.otherwise] if suite.otherwise else [])])
-        yield filled(f"**{suite.title}**: {names}.")
+        yield wrapped(f"**{suite.title}**: {names}.")
 
 
 def columns() -> Iterator[str]:
     """Yield the parts of the page on columns."""
     yield "# Columns of CSV and JSON\n\nNames, units and meanings of the data of `vebench report -f csv` and `-f json`."
-    lines = [f"| `{one.name}`{' ±' * isinstance(one, RateColumn)} | {one.unit} | {one.meaning} |" for one in COLUMNS]
-    yield "\n".join((COLUMN_NOTES.strip(), *lines))
+    lines = [COLUMN_NOTES.strip()]
+    for one in COLUMNS:
+        interval = " ±" if isinstance(one, RateColumn) else ""
+        lines.append(f"| `{one.name}`{interval} | {one.unit} | {one.meaning} |")
+    yield "\n".join(lines)
 
 
 def interface() -> Iterator[str]:
@@ -149,7 +147,7 @@ def interface() -> Iterator[str]:
     tree, lines = ast.parse(source), source.splitlines()
     _, call_order, *_ = str(ast.get_docstring(tree)).split("\n\n")
     yield "# Interface of a backend\n\nAll members that an adapter defines, and all fields that it reads or fills."
-    yield filled(f"{call_order} See also [Write a backend](../guides/write-a-backend.md).".replace("``", "`"))
+    yield wrapped(f"{call_order} See also [Write a backend](../guides/write-a-backend.md).".replace("``", "`"))
     for each in (each for name in INTERFACE for each in tree.body if getattr(each, "name", "") == name):
         rows = []
         for member in each.body:
@@ -163,7 +161,7 @@ def interface() -> Iterator[str]:
                 rows.append((facts, " ".join(re.findall("# (.*)", f"{above}\n{lines[member.lineno - 1]}"))))
         cells = [(*(f"`{fact}`" if fact else "" for fact in facts), " ".join(note.split())) for facts, note in rows]
         text = table(("name", "type", "default", "meaning"), cells)
-        yield f"## {each.name}\n\n{filled(ast.get_docstring(each))}\n\n{text}".replace("``", "`")
+        yield f"## {each.name}\n\n{wrapped(ast.get_docstring(each))}\n\n{text}".replace("``", "`")
 
 
 PAGES = {
